@@ -114,12 +114,13 @@ class GgufSource:
     def stored_rows(self, name: str) -> StoredRows | None:
         place = self._places[name]
         tensor = place.tensor
-        if len(tensor.shape) != 2 or place.at.added:
+        if len(tensor.shape) < 2 or place.at.added:
             return None
+        matrix = replace(tensor, shape=(math.prod(tensor.shape[:-1]), tensor.shape[-1]))
         return StoredRows(
             tensor.type.value,
             tensor.type.name,
-            lambda: (raw for _, raw in self._pieces(place.file, tensor, place.at, WHOLE)),
+            lambda: (raw for _, raw in self._pieces(place.file, matrix, place.at, WHOLE)),
         )
 
     def _check_stacks(self) -> None:

@@ -18,11 +18,10 @@ from local_engine.models.norm import read_norm
 from local_engine.models.projection import projection
 from local_engine.models.self_attention import LayerStep
 
-__all__ = ["LatentAttention"]
+__all__ = ["NORM_EPS", "LatentAttention", "split_heads"]
 
-
-# Of the norms of compressed vectors, whatever the others have.
-_NORM_EPS = 1e-6
+NORM_EPS = 1e-6
+"""Of the norms of compressed vectors, whatever the others have."""
 
 
 class LatentAttention:
@@ -31,7 +30,7 @@ class LatentAttention:
     def __init__(self, config: ModelConfig, shape: LatentConfig, index: int, weights: Weights, ops: Ops) -> None:
         self._ops, self._shape, self._num_heads = ops, shape, config.num_heads
         self._scale = config.attention_scale
-        norms = replace(config, rms_norm_eps=_NORM_EPS)
+        norms = replace(config, rms_norm_eps=NORM_EPS)
         name, hidden = f"model.layers.{index}.self_attn", config.hidden_size
         query_rows = config.num_heads * (shape.plain_dim + shape.turning_dim)
         if shape.query_rank:
@@ -85,6 +84,11 @@ class LatentAttention:
             values = weights.tensor(f"{name}.v_b_proj.weight", (heads, shape.value_dim, shape.rank))
         else:
             rows = shape.plain_dim + shape.value_dim
-            both = weights.stacked([f"{name}.kv_b_proj.weight"], [heads * rows], shape.rank).view(heads, rows, -1)
-            keys, values = both[:, : shape.plain_dim].transpose(1, 2).contiguous(), both[:, shape.plain_dim :]
+            keys, values = split_heads(weights.stacked([f"{name}.kv_b_proj.weight"], [heads * rows], shape.rank), shape)
         return [self._ops.linear(each, None) for each in keys], [self._ops.linear(each, None) for each in values]
+
+
+def split_heads(both: Tensor, shape: LatentConfig) -> tuple[Tensor, Tensor]:
+    """kv_b_proj [heads * (plain_dim + value_dim), rank] as [heads, rank, plain_dim] and [heads, value_dim, rank]."""
+    heads = both.view(-1, shape.plain_dim + shape.value_dim, shape.rank)
+    return heads[:, : shape.plain_dim].transpose(1, 2).contiguous(), heads[:, shape.plain_dim :]

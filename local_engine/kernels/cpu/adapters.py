@@ -10,7 +10,7 @@ from torch import Tensor
 
 from local_engine.adapters import Adapter
 from local_engine.chunk import Chunk
-from local_engine.kernels.cpu.library import AdaptedLayerStruct, LowRankStruct
+from local_engine.kernels.cpu.structures import AdaptedLayerStruct, LowRankStruct
 
 __all__ = ["AdapterLayers"]
 
@@ -18,7 +18,7 @@ __all__ = ["AdapterLayers"]
 class _Layers:
     """One adapter over all layers of a model, with the memory that it points to."""
 
-    def __init__(self, adapter: Adapter, sites: SequenceOf[tuple[str, str, str, str]]) -> None:
+    def __init__(self, adapter: Adapter, sites: SequenceOf[SequenceOf[str]]) -> None:
         self._kept: list[npt.NDArray[np.float32]] = []
         self._structs = (AdaptedLayerStruct * len(sites))(
             *(AdaptedLayerStruct(*(self._low_rank(adapter, site) for site in layer)) for layer in sites)
@@ -40,7 +40,7 @@ class _Layers:
 class AdapterLayers:
     """The adapters that an executor has met, by the sites of its model. Those that are unloaded are forgotten."""
 
-    def __init__(self, sites: SequenceOf[tuple[str, str, str, str]]) -> None:
+    def __init__(self, sites: SequenceOf[SequenceOf[str]]) -> None:
         self._sites = sites
         self._known: WeakKeyDictionary[Adapter, _Layers] = WeakKeyDictionary()
 

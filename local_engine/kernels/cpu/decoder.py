@@ -13,17 +13,18 @@ from torch import Tensor
 
 from local_engine.attention_config import RopeConfig
 from local_engine.config import ModelConfig
-from local_engine.kernels.cpu.library import (
+from local_engine.kernels.cpu.latent import latent_parts, unsupported_latent
+from local_engine.kernels.cpu.library import Library
+from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
+from local_engine.kernels.cpu.recurrent import recurrent_parts, unsupported_recurrence
+from local_engine.kernels.cpu.structures import (
     DecoderStruct,
     ExpertsStruct,
     LayerStruct,
-    Library,
     MatrixStruct,
     RopeStruct,
     RoutingStruct,
 )
-from local_engine.kernels.cpu.packing import MatrixPacker, Rounding
-from local_engine.kernels.cpu.recurrent import recurrent_parts, unsupported_recurrence
 from local_engine.layer_config import ExpertsConfig
 from local_engine.layers.rope import frequency_axes
 from local_engine.loading.weights import Weights
@@ -34,7 +35,7 @@ __all__ = ["PackedDecoder", "build_decoder", "routing_of", "unsupported"]
 
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 _QK_NORMS = {None: 0, "heads": 0, "turned_heads": 1, "row": 2}
-_MAX_HEAD_DIM = 512
+_MAX_HEAD_DIM = 1024
 _LANES = 32
 
 
@@ -43,14 +44,14 @@ class PackedDecoder:
     """Weights in memory, and the structure over them. Never written, so any number of executors may share it.
 
     sites: of each layer the names by which adapters know its products: QKV or what a state is made of, output, gate and
-        up, down.
+        up, down; of latent attention queries as well.
     kept: the memory that the structure points to.
     """
 
     config: ModelConfig
     library: Library
     struct: DecoderStruct
-    sites: Sequence[tuple[str, str, str, str]]
+    sites: Sequence[Sequence[str]]
     kept: Sequence[object]
 
 
@@ -60,8 +61,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return "norms with biases"
     if not config.block.gated:
         return "feed-forward blocks without a gate"
-    if config.latent is not None:
-        return "latent attention"
+    if config.latent is not None and (reason := unsupported_latent(config.latent)) is not None:
+        return reason
     if config.mlp_layers or config.attention_beside:
         return "layers of one half each, or with attention beside a recurrence"
     if config.recurrent is not None and (reason := unsupported_recurrence(config.recurrent)) is not None:
@@ -138,7 +139,7 @@ class _Builder:
         self._weights = weights
         self._packer = MatrixPacker(library, weights, rounding=rounding)
         self._kept: list[object] = [self._packer]
-        self._sites: list[tuple[str, str, str, str]] = []
+        self._sites: list[Sequence[str]] = []
 
     def close(self) -> None:
         self._packer.close()
@@ -183,6 +184,7 @@ class _Builder:
             shared=0 if config.experts is None else config.experts.shared_size,
             routing=RoutingStruct() if config.experts is None else routing_of(config.experts),
             stacked_layers=_stacked_layers(config),
+            value_dim=config.head_dim if config.latent is None else config.latent.rank,
         )
         self._kept += [layers, ropes]
         return PackedDecoder(config=config, library=self._library, struct=struct, sites=self._sites, kept=self._kept)
@@ -202,10 +204,11 @@ class _Builder:
             post_mlp_norm=norm(names.mlp_output),
         )
         mixer_sites = self._recurrence(struct, index) if config.is_recurrent(index) else self._attention(struct, index)
-        self._sites.append((*mixer_sites, *self._feed_forward(struct, index)))
+        # A mixer's sites are two, or three, of which the last one is that of queries.
+        self._sites.append((*mixer_sites[:2], *self._feed_forward(struct, index), *mixer_sites[2:]))
         return struct
 
-    def _attention(self, struct: LayerStruct, index: int) -> tuple[str, str]:
+    def _attention(self, struct: LayerStruct, index: int) -> tuple[str, ...]:
         """Fills in queries, keys, values and what reads the attended rows; their sites."""
         config, name = self._config, f"model.layers.{index}.self_attn"
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
@@ -213,6 +216,12 @@ class _Builder:
         kind = config.attention_kinds[config.kind_of(index)]
         struct.window = kind.window or 0
         struct.rope = -1 if kind.rope is None else self._rope_order().index(kind.rope)
+        if config.latent is not None:
+            latent = latent_parts(config, config.latent, index, self._weights, self._packer, self._address)
+            self._kept.append(latent.struct)
+            struct.latent = ctypes.pointer(latent.struct)
+            output = (latent.output, latent.columns)
+            return *self._mixer(struct, latent.inputs, output, input_bias=False, output_bias=False), latent.queries
         if config.qk_norm:
             row = config.qk_norm == "row"
             struct.query_norm = self._norm(f"{name}.q_norm", queries if row else config.head_dim)

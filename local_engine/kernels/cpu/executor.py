@@ -18,8 +18,9 @@ from local_engine.executor import Ahead, StepRows
 from local_engine.generation import TokenOutput
 from local_engine.kernels.cpu.adapters import AdapterLayers
 from local_engine.kernels.cpu.decoder import PackedDecoder
-from local_engine.kernels.cpu.library import Library, StepStruct
+from local_engine.kernels.cpu.library import Library
 from local_engine.kernels.cpu.recurrent import layer_states
+from local_engine.kernels.cpu.structures import StepStruct
 from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.sampler import SamplerRow, sample
 from local_engine.state_pool import StatePool

@@ -1,16 +1,20 @@
 """Matrices of a file as the kernels want them: read a piece at a time, packed, in one block of memory."""
 
+import math
 import mmap
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from local_engine.kernels.cpu.library import Bytes, Library, MatrixStruct
+from local_engine.kernels.cpu.library import Bytes, Library
+from local_engine.kernels.cpu.structures import MatrixStruct
 from local_engine.kernels.cpu.topology import physical_cores
 from local_engine.loading.weights import StoredRows, Weights
 
@@ -21,7 +25,7 @@ Rounding = Literal["none", "int8", "int4"]
 
 # Numbers of GGUF's table of types.
 _F32, _F16, _BF16, _Q4_1, _Q8_0 = 0, 1, 30, 3, 8
-_DENSE: Final = (_F32, _F16, _BF16)
+_DENSE: Final = {_F32: torch.float32, _F16: torch.float16, _BF16: torch.bfloat16}
 _GROUP = 32
 _TILE = 16
 _ALIGNMENT = 64
@@ -56,22 +60,24 @@ class MatrixPacker:
         self._free: Bytes = np.empty(0, dtype=np.uint8)
         self._memory: list[Bytes] = []
 
-    def matrix(self, name: str, rows: int, columns: int, *, finer: bool = False) -> MatrixStruct:
-        """The tensor `name` [rows, columns], packed. finer: at least eight bits where floats are rounded.
+    def matrix(self, name: str, *shape: int, finer: bool = False) -> MatrixStruct:
+        """The tensor `name` [rows, columns], packed; a stack [.., rows, columns] as one matrix of all rows.
+
+        finer: at least eight bits where floats are rounded.
 
         Raises ModelLoadError, and NotPackable for a tensor that the kernels cannot compute with.
         """
-        (packed,) = self.matrices([name], rows, columns, finer=finer)
+        (packed,) = self.matrices([name], *shape, finer=finer)
         return packed
 
-    def matrices(self, names: Sequence[str], rows: int, columns: int, *, finer: bool = False) -> list[MatrixStruct]:
+    def matrices(self, names: Sequence[str], *shape: int, finer: bool = False) -> list[MatrixStruct]:
         """`matrix` of many, of which small ones are packed at once."""
         structs: list[MatrixStruct] = []
         packing: deque[Future[None]] = deque()
         for name in names:
-            plan = self._plan(name, rows, columns, finer=finer)
+            plan = self._plan(name, shape, finer=finer)
             memory = self._take(plan.num_bytes)
-            tile_bytes = self._library.matrix_bytes(plan.packed_format, _TILE, columns)
+            tile_bytes = self._library.matrix_bytes(plan.packed_format, _TILE, plan.columns)
             row = 0
             for piece in plan.stored.pieces():
                 # The next piece is read meanwhile; more than a few of them would take as much memory as the matrices.
@@ -80,27 +86,45 @@ class MatrixPacker:
                 packing.append(self._threads.submit(self._pack, plan, piece, memory[row // _TILE * tile_bytes :]))
                 row += len(piece)
             self._weights.mark_read(name)
-            structs.append(MatrixStruct(memory.ctypes.data, None, plan.packed_format, rows, columns, 0))
+            structs.append(MatrixStruct(memory.ctypes.data, None, plan.packed_format, plan.rows, plan.columns, 0))
         for piece_packed in packing:
             piece_packed.result()
         return structs
 
     def exact(self, name: str, rows: int, columns: int) -> MatrixStruct:
         """The tensor `name` in float32, whatever it is stored as. Raises ModelLoadError."""
-        values = self._weights.stacked([name], [rows], columns).numpy().view(np.uint8)
-        packed = self._library.packed_format(_F32)
+        return self._floats(self._weights.stacked([name], [rows], columns), _F32)
+
+    def rearranged(
+        self, name: str, rows: int, columns: int, arrange: Callable[[Tensor], Sequence[Tensor]]
+    ) -> list[MatrixStruct]:
+        """What `arrange` makes of the tensor `name`, [.., columns] each. Floats stay what they are, others get 8 bits.
+
+        Raises as `matrix`.
+        """
+        kind = self._plan(name, (rows, columns), finer=True).packed_type
+        parts = arrange(self._weights.stacked([name], [rows], columns))
+        return [self._floats(part.flatten(0, -2), kind if kind in _DENSE else _Q8_0) for part in parts]
+
+    def _floats(self, values: Tensor, kind: int) -> MatrixStruct:
+        """values [rows, columns] in float32. kind: what they are packed as, of floats or Q8_0."""
+        rows, columns = values.shape
+        packed = self._library.packed_format(kind)
         assert packed is not None
         memory = self._take(self._library.matrix_bytes(packed, rows, columns))
-        self._library.pack_rows(_F32, values, columns, memory)
+        stored = values.to(_DENSE.get(kind, torch.float32)).contiguous().view(torch.uint8).numpy()
+        if kind not in _DENSE:
+            stored = self._library.quantise_rows(_F32, stored, columns, kind)
+        self._library.pack_rows(kind, stored, columns, memory)
         return MatrixStruct(memory.ctypes.data, None, packed, rows, columns, 0)
 
-    def _plan(self, name: str, rows: int, columns: int, *, finer: bool) -> _Plan:
-        stored = self._weights.stored(name, (rows, columns))
+    def _plan(self, name: str, shape: tuple[int, ...], *, finer: bool) -> _Plan:
+        stored = self._weights.stored(name, shape)
         if stored is None:
             raise NotPackable(f"tensor {name!r} is not stored as rows of numbers")
         if self._library.packed_format(stored.type) is None:
             raise NotPackable(f"tensor {name!r} is of type {stored.type_name}")
-        kind = stored.type
+        kind, rows, columns = stored.type, math.prod(shape[:-1]), shape[-1]
         if kind in _DENSE and self._rounding != "none" and columns % _GROUP == 0:
             kind = _Q8_0 if finer or self._rounding == "int8" else _Q4_1
         packed = self._library.packed_format(kind)

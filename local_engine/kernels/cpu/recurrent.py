@@ -8,7 +8,7 @@ from typing import assert_never
 from torch import Tensor
 
 from local_engine.config import ModelConfig
-from local_engine.kernels.cpu.library import LayerStatesStruct, RecurrentStruct
+from local_engine.kernels.cpu.structures import LayerStatesStruct, RecurrentStruct
 from local_engine.loading.weights import Weights
 from local_engine.models.gated_delta_net import delta_inputs
 from local_engine.recurrent_config import GatedDeltaConfig, Mamba2Config, RecurrentConfig, ShortConvConfig

@@ -38,7 +38,7 @@ static bool has_bfloat_dots() { return (newer_features() >> 5 & 1) != 0; }
 #endif
 
 // Counts up with each change of the functions, the structures or the packed layout.
-EXPORT int32_t kernels_version() { return 12; }
+EXPORT int32_t kernels_version() { return 13; }
 
 // Whether this CPU has what the build of that name needs: 1 or 0.
 EXPORT int32_t kernels_cpu_runs(const char* instruction_set) {
@@ -135,8 +135,7 @@ EXPORT Session* kernels_open(const Decoder* decoder, int32_t block_size, int32_t
 EXPORT void kernels_close(Session* session) { delete session; }
 
 EXPORT int64_t kernels_block_bytes(const Decoder* decoder, int32_t block_size, int32_t cache_bytes) {
-  const KvLayout layout{block_size, decoder->caching_layers(), decoder->kv_heads, decoder->head_dim, cache_bytes};
-  return static_cast<int64_t>(layout.block_bytes());
+  return static_cast<int64_t>(decoder->kv_layout(block_size, cache_bytes).block_bytes());
 }
 
 EXPORT int32_t kernels_forward(Session* session, const Step* step, float* hidden) {

@@ -1,6 +1,7 @@
 #include "attention.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <type_traits>
 
@@ -55,7 +56,7 @@ void page_scores(const typename Cache::Item* keys, ptrdiff_t ahead, const typena
 
 // Adds the weighted values of one page to kCount queries' kVectors vectors of dimensions, at a stride of `stride`.
 template <class Cache, int kCount, int kVectors>
-void page_values(const typename Cache::Item* values, ptrdiff_t ahead, int positions, int head_dim,
+void page_values(const typename Cache::Item* values, ptrdiff_t ahead, int positions, int value_dim,
                  const typename Cache::Factor* weights, int stride, float* totals) {
   constexpr int kPair = Cache::kPair;
   Floats sum[kCount][kVectors];
@@ -66,7 +67,7 @@ void page_values(const typename Cache::Item* values, ptrdiff_t ahead, int positi
   const auto add = [&](int position, auto value_at) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; v++) {
-      const typename Cache::Item* place = values + position * head_dim + v * 16 * kPair;
+      const typename Cache::Item* place = values + position * value_dim + v * 16 * kPair;
       simd::prefetch_later(bytes(place) + ahead);
       const auto value = value_at(place);
 #pragma GCC unroll 8
@@ -107,7 +108,7 @@ void in_groups(int count, Function function) {
 }
 
 // Of one query: its weighted values, the sum of the weights, the largest score.
-int span_stride(int head_dim) { return head_dim + 16; }
+int span_stride(int value_dim) { return value_dim + 16; }
 
 int page_of(const KvLayout& layout, int position) {
   return position / layout.block_size * layout.pages() + position % layout.block_size / kPage;
@@ -128,8 +129,8 @@ class Span {
   using Factor = typename Cache::Factor;
 
   Span(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch, float* out)
-      : layer_(layer), task_(task), out_(out), head_dim_(layer.layout().head_dim),
-        stride_(span_stride(head_dim_)), queries_(task.rows * task.heads) {
+      : layer_(layer), task_(task), out_(out), head_dim_(layer.layout().head_dim), value_dim_(layer.layout().value_dim),
+        stride_(span_stride(value_dim_)), queries_(task.rows * task.heads) {
     const size_t items = static_cast<size_t>(queries_) * head_dim_;
     scratch.scores.reserve(static_cast<size_t>(queries_) * kSpanPositions);
     scratch.weights.reserve(static_cast<size_t>(queries_) * kSpanPositions * sizeof(Factor));
@@ -189,7 +190,7 @@ class Span {
 
   void score(int page, int at) {
     const Item* keys = page_at(page);
-    const ptrdiff_t to_values = bytes(keys + kPage * head_dim_) - bytes(keys);
+    const ptrdiff_t to_values = bytes(keys + layer_.layout().key_items()) - bytes(keys);
     in_groups<simd::kQueries>(queries_, [&](int first, auto count) {
       page_scores<Cache, count()>(keys, first == 0 ? to_values : 0, rounded_queries_ + first * head_dim_, head_dim_,
                                   scores_ + at + first * kSpanPositions);
@@ -222,13 +223,13 @@ class Span {
     for (int i = from; i < to; i += kPage)
       sum = simd::add(sum, Cache::store(weights + i, exponential(simd::sub(simd::load(row + i), most))));
     float* out = out_ + static_cast<size_t>(query) * stride_;
-    std::fill(out, out + head_dim_, 0.0f);
-    out[head_dim_] = simd::sum(sum);
-    out[head_dim_ + 1] = largest;
+    std::fill(out, out + value_dim_, 0.0f);
+    out[value_dim_] = simd::sum(sum);
+    out[value_dim_ + 1] = largest;
   }
 
   void add_values(int page, int at) {
-    const Item* values = page_at(page) + static_cast<size_t>(kPage) * head_dim_;
+    const Item* values = page_at(page) + layer_.layout().key_items();
     const ptrdiff_t to_keys = bytes(page_behind(page)) - bytes(values);
     const int valid = positions(page);
     in_groups<simd::kValueQueries>(queries_, [&](int first, auto count) {
@@ -236,11 +237,11 @@ class Span {
       float* totals = out_ + static_cast<size_t>(first) * stride_;
       const ptrdiff_t ahead = first == 0 ? to_keys : 0;
       int dimension = 0;
-      for (; dimension + 16 * simd::kValueVectors <= head_dim_; dimension += 16 * simd::kValueVectors)
-        page_values<Cache, count(), simd::kValueVectors>(values + dimension * Cache::kPair, ahead, valid, head_dim_,
+      for (; dimension + 16 * simd::kValueVectors <= value_dim_; dimension += 16 * simd::kValueVectors)
+        page_values<Cache, count(), simd::kValueVectors>(values + dimension * Cache::kPair, ahead, valid, value_dim_,
                                                          weights, stride_, totals + dimension);
-      for (; dimension < head_dim_; dimension += 16)
-        page_values<Cache, count(), 1>(values + dimension * Cache::kPair, ahead, valid, head_dim_, weights, stride_,
+      for (; dimension < value_dim_; dimension += 16)
+        page_values<Cache, count(), 1>(values + dimension * Cache::kPair, ahead, valid, value_dim_, weights, stride_,
                                        totals + dimension);
     });
   }
@@ -249,6 +250,7 @@ class Span {
   const AttentionTask& task_;
   float* out_;
   const int head_dim_;
+  const int value_dim_;
   const int stride_;
   const int queries_;
   float* scores_ = nullptr;
@@ -267,7 +269,7 @@ int attention_spans(const KvLayout& layout, const AttentionTask& task) {
   return (last_page(layout, task) + kSpan - 1) / kSpan - first_page(layout, task) / kSpan;
 }
 
-size_t span_floats(int queries, int head_dim) { return static_cast<size_t>(queries) * span_stride(head_dim); }
+size_t span_floats(int queries, int value_dim) { return static_cast<size_t>(queries) * span_stride(value_dim); }
 
 template <class Cache>
 void attend_span(const KvLayer& layer, const AttentionTask& task, int index, AttentionScratch& scratch, float* out) {
@@ -278,44 +280,45 @@ void attend_span(const KvLayer& layer, const AttentionTask& task, int index, Att
   Span<Cache>(layer, task, scratch, out).run(std::max(first, origin), std::min(last, origin + kSpan), origin);
 }
 
-void join_span(int queries, int head_dim, const float* span, float* total) {
-  const int stride = span_stride(head_dim);
+void join_span(int queries, int value_dim, const float* span, float* total) {
+  const int stride = span_stride(value_dim);
   for (int query = 0; query < queries; query++, span += stride, total += stride) {
-    const float most = std::max(total[head_dim + 1], span[head_dim + 1]);
-    float factors[16] = {total[head_dim + 1] - most, span[head_dim + 1] - most};
+    const float most = std::max(total[value_dim + 1], span[value_dim + 1]);
+    float factors[16] = {total[value_dim + 1] - most, span[value_dim + 1] - most};
     simd::store(factors, exponential(simd::load(factors)));
-    for (int i = 0; i < head_dim; i += 16)
+    for (int i = 0; i < value_dim; i += 16)
       simd::store(total + i, simd::fma(simd::load(total + i), simd::splat(factors[0]),
                                        simd::mul(simd::load(span + i), simd::splat(factors[1]))));
-    total[head_dim] = total[head_dim] * factors[0] + span[head_dim] * factors[1];
-    total[head_dim + 1] = most;
+    total[value_dim] = total[value_dim] * factors[0] + span[value_dim] * factors[1];
+    total[value_dim + 1] = most;
   }
 }
 
-void finish_attention(const AttentionTask& task, int head_dim, const float* total) {
-  for (int query = 0; query < task.rows * task.heads; query++, total += span_stride(head_dim)) {
-    float sum = total[head_dim];
+void finish_attention(const AttentionTask& task, int value_dim, const float* total) {
+  for (int query = 0; query < task.rows * task.heads; query++, total += span_stride(value_dim)) {
+    float sum = total[value_dim];
     if (task.sinks != nullptr)
-      sum += simd::maximum(exponential(simd::splat(task.sinks[query % task.heads] - total[head_dim + 1])));
+      sum += simd::maximum(exponential(simd::splat(task.sinks[query % task.heads] - total[value_dim + 1])));
     const Floats share = simd::splat(1.0f / sum);
-    float* out = task.out + static_cast<size_t>(query / task.heads) * task.out_stride + query % task.heads * head_dim;
-    for (int i = 0; i < head_dim; i += 16) simd::store(out + i, simd::mul(simd::load(total + i), share));
+    float* out = task.out + static_cast<size_t>(query / task.heads) * task.out_stride +
+                 static_cast<size_t>(query % task.heads) * task.out_head_stride;
+    for (int i = 0; i < value_dim; i += 16) simd::store(out + i, simd::mul(simd::load(total + i), share));
   }
 }
 
 template <class Cache>
 void attend(const KvLayer& layer, const AttentionTask& task, AttentionScratch& scratch) {
   const int queries = task.rows * task.heads;
-  const int head_dim = layer.layout().head_dim;
-  scratch.total.reserve(span_floats(queries, head_dim));
-  scratch.partial.reserve(span_floats(queries, head_dim));
+  const int value_dim = layer.layout().value_dim;
+  scratch.total.reserve(span_floats(queries, value_dim));
+  scratch.partial.reserve(span_floats(queries, value_dim));
   const int spans = attention_spans(layer.layout(), task);
   attend_span<Cache>(layer, task, 0, scratch, scratch.total.data());
   for (int index = 1; index < spans; index++) {
     attend_span<Cache>(layer, task, index, scratch, scratch.partial.data());
-    join_span(queries, head_dim, scratch.partial.data(), scratch.total.data());
+    join_span(queries, value_dim, scratch.partial.data(), scratch.total.data());
   }
-  finish_attention(task, head_dim, scratch.total.data());
+  finish_attention(task, value_dim, scratch.total.data());
 }
 
 template void attend_span<SingleCache>(const KvLayer&, const AttentionTask&, int, AttentionScratch&, float*);

@@ -12,6 +12,7 @@ struct AttentionTask {
   int query_stride;      // floats from a row to the next
   int head_stride;       // and from a head to the next
   int out_stride;
+  int out_head_stride;
   int rows;
   int heads;  // that share the kv head
   int kv_head;
@@ -40,7 +41,7 @@ int attention_rows(int heads);
 int attention_spans(const KvLayout& layout, const AttentionTask& task);
 
 // Floats that hold what attend_span gives of so many queries.
-size_t span_floats(int queries, int head_dim);
+size_t span_floats(int queries, int value_dim);
 
 // One span, `index` of attention_spans: of each query its weighted values, the sum of the weights and the largest score,
 // to which weights are relative. Queries and weights are rounded to what the cache stores; scores and sums are float32.
@@ -48,10 +49,10 @@ template <class Cache>
 void attend_span(const KvLayer& layer, const AttentionTask& task, int index, AttentionScratch& scratch, float* out);
 
 // Adds a span to those before it.
-void join_span(int queries, int head_dim, const float* span, float* total);
+void join_span(int queries, int value_dim, const float* span, float* total);
 
 // Writes to the task's `out` what all spans together give.
-void finish_attention(const AttentionTask& task, int head_dim, const float* total);
+void finish_attention(const AttentionTask& task, int value_dim, const float* total);
 
 // All of it. Masked positions weigh exactly 0, and spans do not depend on what rows are computed together, so a row's
 // result is the same in any company.

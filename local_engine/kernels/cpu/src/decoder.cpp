@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kStagesPerLayer = 17;
 constexpr int kStagesOfExperts = 6;
+constexpr int kStagesOfLatents = 6;
 // Keys and values are read in pieces from all over the pool: small pages cost 6% of a step of 16 streams (AMD EPYC Zen 4,
 // 2026-11).
 constexpr size_t kHugePage = 2 << 20;
@@ -45,7 +46,8 @@ bool reads_floats(const Decoder& decoder) {
 }
 
 int stages_of(const Decoder& decoder) {
-  return (decoder.num_layers + 1) * (kStagesPerLayer + (decoder.routing.count > 0 ? kStagesOfExperts : 0));
+  return (decoder.num_layers + 1) * (kStagesPerLayer + (decoder.routing.count > 0 ? kStagesOfExperts : 0) +
+                                     (decoder.is_latent() ? kStagesOfLatents : 0));
 }
 
 }  // namespace
@@ -54,7 +56,7 @@ void Session::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
 Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cache_bytes, int threads)
     : decoder_(decoder),
-      layout_{block_size, decoder.caching_layers(), decoder.kv_heads, decoder.head_dim, cache_bytes},
+      layout_(decoder.kv_layout(block_size, cache_bytes)),
       pool_(threads, stages_of(decoder)),
       reads_floats_(reads_floats(decoder)),
       projected_width_(decoder.hidden) {
@@ -67,14 +69,13 @@ Session::Session(const Decoder& decoder, int block_size, int num_blocks, int cac
 #endif
   touch(std::min(pool_bytes_, kTouchedFirst));
   size_t begin = 0;
-  for (int layer = 0; layer < decoder.num_layers; layer++) {
+  for (int index = 0; index < decoder.num_layers; index++) {
+    const Layer& layer = decoder.layers[index];
     caches_.emplace_back(layout_, memory_.get() + begin);
-    projected_width_ = std::max(projected_width_, decoder.layers[layer].input_width());
-    if (decoder.layers[layer].recurrent == nullptr) {
-      begin += layout_.layer_bytes();
-    } else {
-      mixed_width_ = decoder.layers[layer].output.columns;
-    }
+    projected_width_ = std::max(projected_width_, layer.input_width());
+    if (layer.latent != nullptr) projected_width_ = std::max(projected_width_, layer.latent->queries.tiles() * kTile);
+    if (layer.recurrent == nullptr) begin += layout_.layer_bytes();
+    if (layer.recurrent != nullptr || layer.latent != nullptr) mixed_width_ = layer.output.columns;
   }
   for (int thread = 0; thread < threads; thread++) scratches_.push_back(std::make_unique<AttentionScratch>());
 }
@@ -105,7 +106,7 @@ bool Session::touch_ahead() {
 void Session::forward(const Step& step, float* hidden) {
   int32_t last = 0;
   for (int row = 0; row < step.num_rows; row++)
-    last = std::max(last, step.blocks[step.first_block[step.sequences[row]] + step.positions[row] / layout_.block_size]);
+    last = std::max(last, step.block_of(row, layout_.block_size));
   used_ = std::max(used_, end_of(last));
   touch(used_);
   if (step.states != nullptr) sources_.assign(step.sources, step.sources + step.sequences[step.num_rows - 1] + 1);
@@ -129,7 +130,7 @@ void Session::forward(const Step& step, float* hidden) {
 void Session::forward_part(const Step& step, float* hidden) {
   const int rows = step.num_rows;
   normed_.columns = decoder_.hidden;
-  attended_.columns = decoder_.heads * decoder_.head_dim;
+  attended_.columns = decoder_.heads * decoder_.value_dim;
   gated_.columns = decoder_.intermediate;
   mixed_.columns = mixed_width_;
   keeps_floats_ = reads_floats_ || step.adapters != nullptr;
@@ -139,6 +140,7 @@ void Session::forward_part(const Step& step, float* hidden) {
   mixed_.reserve(rows, mixed_.columns, rows);
   gated_.reserve(rows, gated_.columns, keeps_floats_ ? rows : 0);
   if (decoder_.routing.count > 0) reserve_experts(rows);
+  if (decoder_.is_latent()) reserve_heads(rows);
   projected_.reserve(static_cast<size_t>(rows) * projected_width_);
   if (step.adapters != nullptr)
     additions_.reserve(static_cast<size_t>(rows) * 2 * std::max(decoder_.intermediate, decoder_.shared));
@@ -183,6 +185,11 @@ void Session::run_step(const Step& step, float* hidden) {
   for (int row = wanted - 1; row >= 0; row--)
     std::memmove(hidden + static_cast<size_t>(wanted_[row]) * decoder_.hidden,
                  hidden + static_cast<size_t>(row) * decoder_.hidden, decoder_.hidden * sizeof(float));
+}
+
+// Of those, where a row's are, as a layer turns it.
+size_t Session::first_angle(const Layer& layer, const Step& step, int row) const {
+  return (static_cast<size_t>(layer.rope) * step.num_rows + row) * (decoder_.head_dim / 2);
 }
 
 // Cosines and sines [ropes][rows][head_dim / 2], of angles in float32.
@@ -233,10 +240,13 @@ void Session::begin_layer(Team& team, const Step& step, int index, float* hidden
   normalise(team, step.num_rows, hidden, index == 0 ? nullptr : decoder_.layers[index - 1].post_mlp_norm,
             layer.attention_norm, true);
   const int width = layer.input_width();
-  project(team, step.num_rows, layer.inputs, width / kTile, projected_.data(), width);
+  project(team, step.num_rows, layer.inputs, width / kTile, normed_, projected_.data(), width);
   adapt(team, step, index, &AdaptedLayer::qkv, normed_, projected_.data(), width);
   if (layer.recurrent != nullptr) {
     recur(team, step, index);
+  } else if (layer.latent != nullptr) {
+    write_latents<Cache>(team, step, index);
+    make_queries(team, step, index);
   } else {
     write_keys<Cache>(team, step, index);
   }
@@ -263,7 +273,8 @@ void Session::finish_layer(Team& team, const Step& step, int index, float* hidde
   const int rows = step.num_rows;
   const Layer& layer = decoder_.layers[index];
   if (layer.recurrent == nullptr) attend_runs<Cache>(team, layer, caches_[index], step);
-  const Activations& mixed = layer.recurrent == nullptr ? attended_ : mixed_;
+  if (layer.latent != nullptr) make_values(team, rows, *layer.latent);
+  const Activations& mixed = layer.recurrent == nullptr && layer.latent == nullptr ? attended_ : mixed_;
   float* attention_out = layer.post_attention_norm == nullptr ? hidden : projected_.data();
   project_back(team, rows, layer.output, mixed, attention_out, attention_out == hidden);
   adapt(team, step, index, &AdaptedLayer::output, mixed, attention_out, decoder_.hidden);
@@ -314,15 +325,16 @@ void Session::normalise(Team& team, int rows, float* hidden, const float* additi
   });
 }
 
-// Matrices over the normed rows, `tiles` in all, side by side.
-void Session::project(Team& team, int rows, const Matrix* parts, int tiles, float* out, int stride) {
+// Matrices over the rows of `x`, `tiles` in all, side by side.
+void Session::project(Team& team, int rows, const Matrix* parts, int tiles, const Activations& x, float* out,
+                      int stride) {
   share_blocks(team, tiles, bytes_of_tile(parts[0]), rows, [&](int first, int last, int begin, int block) {
     float results[kRowBlock * kTile];
     for (int tile = first; tile < last; tile++) {
       int part = 0;
       int within = tile;
       for (; within >= parts[part].tiles(); part++) within -= parts[part].tiles();
-      multiply(parts[part], within, normed_, begin, block, results);
+      multiply(parts[part], within, x, begin, block, results);
       for (int row = 0; row < block; row++)
         std::memcpy(out + static_cast<size_t>(begin + row) * stride + tile * kTile, results + row * kTile,
                     kTile * sizeof(float));

@@ -30,6 +30,18 @@ struct Experts {
   const float* shared_gate;  // [hidden]: how much of the block beside them a row takes, as a sigmoid's argument; or null
 };
 
+// Attention over one compressed vector a position, which all heads share in place of keys and values of their own. What
+// would make a head's key of it is applied to the head's query instead, and what makes its value to what the head finds:
+// so there is one kv head, whose values are the beginning of its keys and whose ends are a part that turns.
+struct Latent {
+  const float* norm;        // of compressed vectors
+  const float* query_norm;  // of the vectors that queries are made of; null where the layer's inputs are queries
+  Matrix queries;           // of all heads, a part that does not turn and one that does; or without rows
+  Matrix keys;              // of all heads, one under the other: from a query's first part to a compressed vector
+  Matrix values;            // likewise, from what a head finds to its value
+  float eps;
+};
+
 struct Layer {
   const float* attention_norm;  // null where the residual is read as it is
   const float* query_norm;      // of what QkNorm says, or null
@@ -38,11 +50,14 @@ struct Layer {
   const float* post_attention_norm;  // of what attention adds to the residual, or null
   const float* mlp_norm;             // as attention_norm
   const float* post_mlp_norm;
-  Matrix inputs[4];  // of the normed row, side by side: queries, keys and values, or a recurrent layer's; others have no rows
+  // Of the normed row, side by side: queries, keys and values; of latent attention, compressed vectors with what of keys
+  // turns, then queries or what they are made of; or a recurrent layer's. Others have no rows.
+  Matrix inputs[4];
   Matrix output, gate, up, down;
   int32_t window;  // 0 is none
   int32_t rope;    // which of the decoder's, -1 where nothing turns
   const Recurrent* recurrent;  // in place of attention; or null
+  const Latent* latent;        // of such attention; or null
   const Experts* experts;  // or null; with them gate, up and down are of a block beside them, without rows where is none
 
   int input_width() const {
@@ -81,11 +96,14 @@ struct Decoder {
   int32_t shared;  // the width of blocks beside experts
   Routing routing;
   int32_t stacked_layers;  // behind so many of the first, rows of images get something added; fewer than all
+  int32_t value_dim;       // of what a head finds: head_dim, or less of latent attention
 
+  bool is_latent() const { return value_dim != head_dim; }  // attention, in all layers that have it
   int query_stride() const { return attention_gate != 0 ? 2 * head_dim : head_dim; }  // from a head to the next
-  int caching_layers() const {  // those with keys and values
-    return static_cast<int>(
-        std::count_if(layers, layers + num_layers, [](const Layer& layer) { return layer.recurrent == nullptr; }));
+  KvLayout kv_layout(int block_size, int cache_bytes) const {
+    const auto caching = std::count_if(layers, layers + num_layers,
+                                       [](const Layer& layer) { return layer.recurrent == nullptr; });
+    return {block_size, static_cast<int>(caching), kv_heads, head_dim, value_dim, cache_bytes};
   }
 };
 
@@ -97,7 +115,8 @@ struct LowRank {
 };
 
 struct AdaptedLayer {
-  LowRank qkv, output, gate_up, down;  // queries, keys and values (or a state's inputs) side by side; likewise gate and up
+  LowRank qkv, output, gate_up, down;  // a layer's inputs side by side; likewise gate and up
+  LowRank queries;                     // of latent attention, where they are made of a compressed vector
 };
 
 // Rows of one step: consecutive ones of a sequence stand side by side.
@@ -117,6 +136,9 @@ struct Step {
   const int32_t* axis_positions;  // [num_rows][3]: by time, height and width, for ropes that have axes; null: as `positions`
   const float* stacked;  // [num_rows][stacked_layers][hidden]: what is added; or null
 
+  int32_t block_of(int row, int block_size) const {
+    return blocks[first_block[sequences[row]] + positions[row] / block_size];
+  }
   int32_t seen_by(int row) const { return seen == nullptr ? 0 : seen[row]; }
 };
 
@@ -175,6 +197,7 @@ class Session {
   Step only_wanted(const Step& step, float* hidden);
   void logits_part(const float* hidden, int count, float* logits);
   void prepare_rotations(const Step& step);
+  size_t first_angle(const Layer& layer, const Step& step, int row) const;
   void find_runs(const Step& step);
   void find_state_runs(const Step& step);
   void embed(Team& team, const Step& step, float* hidden);
@@ -183,12 +206,19 @@ class Session {
   void begin_layer(Team& team, const Step& step, int index, float* hidden);
   template <class Cache>
   void write_keys(Team& team, const Step& step, int index);
+  template <class Cache>
+  void write_latents(Team& team, const Step& step, int index);
+  void reserve_heads(int rows);
+  void make_queries(Team& team, const Step& step, int index);
+  void make_values(Team& team, int rows, const Latent& latent);
+  void turn_pairs(const Layer& layer, const Step& step, int row, float* x);
+  void project_heads(Team& team, int rows, const Matrix& matrix, const Activations& x, float* out, int head_stride);
   void recur(Team& team, const Step& step, int index);
   template <class Cache>
   void finish_layer(Team& team, const Step& step, int index, float* hidden);
   void normalise(Team& team, int rows, float* hidden, const float* addition_norm, const float* norm, bool reads);
   void norm_row(const float* x, const float* weight, float* out) const;
-  void project(Team& team, int rows, const Matrix* parts, int tiles, float* out, int stride);
+  void project(Team& team, int rows, const Matrix* parts, int tiles, const Activations& x, float* out, int stride);
   void project_back(Team& team, int rows, const Matrix& matrix, const Activations& x, float* hidden, bool add);
   void feed_forward(Team& team, const Step& step, int index, const float* factors, float* out, bool add);
   void gate(Team& team, const Step& step, int index, const float* factors, Activations& gated);
@@ -205,6 +235,8 @@ class Session {
   int most_queries() const;
   void choose_spans(const Step& step);
   AttentionTask attention_task(const Layer& layer, const Step& step, int item, const AttentionTask* next);
+  float* queries_of(const Layer& layer, int row);
+  int query_width(const Layer& layer) const;
   void gate_attended(const AttentionTask& task);
   void quantise_attended(const AttentionTask& task);
   template <class Cache>
@@ -234,6 +266,7 @@ class Session {
   std::vector<int32_t> wanted_positions_, wanted_sequences_, wanted_seen_;
   std::vector<const AdaptedLayer*> wanted_adapters_;
   std::vector<Run> runs_;  // rows of one sequence that attend together
+  int head_groups_ = 0;    // of each run, which threads attend apart: kv heads, or more where latent attention lacks runs
   std::vector<StateRun> state_runs_;
   std::vector<int32_t> sources_;  // as a step's, for what of it is still to be computed
   bool lone_ = false;      // a step of one row: who attends with a head writes its keys first
@@ -246,7 +279,9 @@ class Session {
   // stays in the first cache.
   bool keeps_floats_ = false;
   bool keeps_normed_ = false;  // the same of normed rows alone, which routers read too
-  Activations normed_, attended_, mixed_, gated_;  // mixed: what recurrent layers give
+  Activations normed_, attended_, mixed_, gated_;  // mixed: what recurrent layers and latent attention give
+  Activations compressed_queries_, plain_queries_;  // of latent attention
+  Buffer<float> latent_queries_;                    // [rows][heads][head_dim]
   Activations last_coarse_, last_fine_;  // the same rows
   Buffer<float> largest_;                // logits of each row that each thread has seen: [threads][rows]
   Buffer<float> projected_;  // a layer's inputs, multiplied; or what is added to the residual after a norm of its own

@@ -28,6 +28,10 @@ void Session::find_runs(const Step& step) {
       runs_.push_back({row, 1});
     }
   }
+  head_groups_ = decoder_.kv_heads;
+  while (decoder_.is_latent() && static_cast<int>(runs_.size()) * head_groups_ < pool_.threads() &&
+         decoder_.heads % (2 * head_groups_) == 0)
+    head_groups_ *= 2;
 }
 
 int Session::most_queries() const {
@@ -36,14 +40,24 @@ int Session::most_queries() const {
 }
 
 void Session::choose_spans(const Step& step) {
-  const int items = static_cast<int>(runs_.size()) * decoder_.kv_heads;
+  const int items = static_cast<int>(runs_.size()) * head_groups_;
   spans_ = 1;
   if (items >= kItemsPerThread * pool_.threads()) return;
   Layer everything{};
-  for (int item = 0; item < items; item += decoder_.kv_heads)
+  for (int item = 0; item < items; item += head_groups_)
     spans_ = std::max(spans_, attention_spans(layout_, attention_task(everything, step, item, nullptr)));
   if (spans_ < (items < pool_.threads() ? kFewestSpans / 2 : kFewestSpans)) spans_ = 1;
-  if (spans_ > 1) spanned_.reserve(span_floats(most_queries(), decoder_.head_dim) * items * spans_);
+  if (spans_ > 1) spanned_.reserve(span_floats(most_queries(), decoder_.value_dim) * items * spans_);
+}
+
+// Where a row's queries lie, and how far it is from row to row.
+float* Session::queries_of(const Layer& layer, int row) {
+  Buffer<float>& queries = layer.latent == nullptr ? projected_ : latent_queries_;
+  return queries.data() + static_cast<size_t>(row) * query_width(layer);
+}
+
+int Session::query_width(const Layer& layer) const {
+  return layer.latent == nullptr ? layer.input_width() : decoder_.heads * decoder_.head_dim;
 }
 
 // Norms and turns the queries and keys of some kv heads, and writes keys and values to the cache.
@@ -52,10 +66,10 @@ void Session::write_row(const Layer& layer, const KvLayer& cache, const Step& st
                         int last_head) {
   const int head_dim = decoder_.head_dim;
   const int share = decoder_.heads / decoder_.kv_heads;
-  float* queries = projected_.data() + static_cast<size_t>(row) * layer.input_width();
+  float* queries = queries_of(layer, row);
   float* keys = queries + decoder_.heads * decoder_.query_stride();
   const float* values = keys + decoder_.kv_heads * head_dim;
-  const size_t angles = (static_cast<size_t>(layer.rope) * step.num_rows + row) * (head_dim / 2);
+  const size_t angles = first_angle(layer, step, row);
   const auto turn = [&](float* x, const float* norm) {
     if (norm != nullptr && decoder_.qk_norm == kHeads) rms_norm(x, norm, decoder_.eps, head_dim, x);
     if (layer.rope >= 0)
@@ -68,36 +82,35 @@ void Session::write_row(const Layer& layer, const KvLayer& cache, const Step& st
     turn(query, layer.query_norm);
     for (int i = 0; i < head_dim; i += 16) simd::store(query + i, simd::mul(simd::load(query + i), scale));
   }
-  const int position = step.positions[row];
-  const int32_t block = step.blocks[step.first_block[step.sequences[row]] + position / layout_.block_size];
+  const int32_t block = step.block_of(row, layout_.block_size);
+  const int offset = step.positions[row] % layout_.block_size;
   for (int head = first_head; head < last_head; head++) {
     turn(keys + head * head_dim, layer.key_norm);
-    cache.write<Cache>(block, position % layout_.block_size, head, keys + head * head_dim, values + head * head_dim);
+    cache.write<Cache>(block, offset, head, keys + head * head_dim, values + head * head_dim);
   }
 }
 
-// Item `item` of the runs times the kv heads. next: likewise, or null.
+// Item `item` of the runs times the groups of heads. next: likewise, or null.
 AttentionTask Session::attention_task(const Layer& layer, const Step& step, int item, const AttentionTask* next) {
-  const Run& run = runs_[item / decoder_.kv_heads];
-  const int head_dim = decoder_.head_dim;
-  const int share = decoder_.heads / decoder_.kv_heads;
-  const int stride = layer.input_width();
-  const int kv_head = item % decoder_.kv_heads;
+  const Run& run = runs_[item / head_groups_];
+  const int share = decoder_.heads / head_groups_;
+  const int head = item % head_groups_ * share;
   AttentionTask task;
-  task.queries = projected_.data() + static_cast<size_t>(run.row) * stride + kv_head * share * decoder_.query_stride();
-  task.out = attended_.row(run.row) + kv_head * share * head_dim;
-  task.query_stride = stride;
+  task.queries = queries_of(layer, run.row) + head * decoder_.query_stride();
+  task.query_stride = query_width(layer);
   task.head_stride = decoder_.query_stride();
   task.out_stride = attended_.columns;
+  task.out_head_stride = decoder_.is_latent() ? step.num_rows * attended_.columns : decoder_.value_dim;
+  task.out = attended_.row(run.row) + static_cast<size_t>(head) * task.out_head_stride;
   task.rows = run.rows;
   task.heads = share;
-  task.kv_head = kv_head;
+  task.kv_head = head / (decoder_.heads / decoder_.kv_heads);
   task.blocks = step.blocks + step.first_block[step.sequences[run.row]];
   task.position = step.positions[run.row];
   task.seen = step.seen_by(run.row);
   task.window = layer.window;
   task.soft_cap = decoder_.score_cap;
-  task.sinks = layer.sinks == nullptr ? nullptr : layer.sinks + kv_head * share;
+  task.sinks = layer.sinks == nullptr ? nullptr : layer.sinks + head;
   task.next = next;
   return task;
 }
@@ -115,10 +128,14 @@ void Session::gate_attended(const AttentionTask& task) {
 
 void Session::quantise_attended(const AttentionTask& task) {
   if (decoder_.attention_gate != 0) gate_attended(task);
-  const int row = static_cast<int>((task.out - attended_.row(0)) / attended_.columns);
-  const int column = task.kv_head * task.heads * decoder_.head_dim;
-  for (int i = row; i < row + task.rows; i++)
-    attended_.quantise(i, column, column + task.heads * decoder_.head_dim);
+  // What heads find in one row follows one another, or not.
+  const int parts = task.out_head_stride == decoder_.value_dim ? 1 : task.heads;
+  const int width = task.heads / parts * decoder_.value_dim;
+  for (int row = 0; row < task.rows; row++)
+    for (int part = 0; part < parts; part++) {
+      const int at = static_cast<int>(task.out - attended_.row(0)) + row * task.out_stride + part * task.out_head_stride;
+      attended_.quantise(0, at, at + width);
+    }
 }
 
 template <class Cache>
@@ -133,12 +150,12 @@ void Session::attend_whole(const Layer& layer, const KvLayer& cache, const Step&
 // sequences long.
 template <class Cache>
 void Session::attend_runs(Team& team, const Layer& layer, const KvLayer& cache, const Step& step) {
-  const int items = static_cast<int>(runs_.size()) * decoder_.kv_heads;
+  const int items = static_cast<int>(runs_.size()) * head_groups_;
   AttentionScratch& scratch = *scratches_[team.member()];
   if (lone_) {
-    team.share(decoder_.kv_heads, [&](int head) {
-      write_row<Cache>(layer, cache, step, 0, head, head + 1);
-      attend_whole<Cache>(layer, cache, step, head, nullptr, scratch);
+    team.share(head_groups_, [&](int group) {
+      if (layer.latent == nullptr) write_row<Cache>(layer, cache, step, 0, group, group + 1);
+      attend_whole<Cache>(layer, cache, step, group, nullptr, scratch);
     });
     return;
   }
@@ -160,7 +177,7 @@ void Session::attend_runs(Team& team, const Layer& layer, const KvLayer& cache, 
     });
     return;
   }
-  const size_t stride = span_floats(most_queries(), decoder_.head_dim);
+  const size_t stride = span_floats(most_queries(), decoder_.value_dim);
   const auto span_at = [&](int item, int span) {
     return spanned_.data() + (static_cast<size_t>(item) * spans_ + span) * stride;
   };
@@ -173,8 +190,8 @@ void Session::attend_runs(Team& team, const Layer& layer, const KvLayer& cache, 
   team.share(items, [&](int item) {
     const AttentionTask task = attention_task(layer, step, item, nullptr);
     for (int span = 1; span < attention_spans(layout_, task); span++)
-      join_span(task.rows * task.heads, decoder_.head_dim, span_at(item, span), span_at(item, 0));
-    finish_attention(task, decoder_.head_dim, span_at(item, 0));
+      join_span(task.rows * task.heads, decoder_.value_dim, span_at(item, span), span_at(item, 0));
+    finish_attention(task, decoder_.value_dim, span_at(item, 0));
     quantise_attended(task);
   });
 }

@@ -33,7 +33,7 @@ void Session::reserve_experts(int rows) {
 void Session::route(Team& team, int rows, const Experts& experts) {
   const Routing& routing = decoder_.routing;
   const int stride = 3 * padded_experts(routing.count);
-  project(team, rows, &experts.router, experts.router.tiles(), router_.data(), stride);
+  project(team, rows, &experts.router, experts.router.tiles(), normed_, router_.data(), stride);
   team.share(rows, [&](int row) {
     choose_experts(routing, experts.correction, router_.data() + static_cast<size_t>(row) * stride,
                    choices_.data() + static_cast<size_t>(row) * routing.per_token);

@@ -39,7 +39,6 @@ int Session::find_wanted(const Step& step) {
 Step Session::only_wanted(const Step& step, float* hidden) {
   const int width = decoder_.hidden;
   const Layer& layer = decoder_.layers[decoder_.num_layers - 1];
-  const int stride = layer.input_width();
   const int queries = decoder_.heads * decoder_.query_stride();
   wanted_positions_.clear();
   wanted_sequences_.clear();
@@ -51,8 +50,7 @@ Step Session::only_wanted(const Step& step, float* hidden) {
     if (layer.recurrent != nullptr) {
       mixed_.move(from, to);
     } else {
-      float* projected = projected_.data();
-      std::memmove(projected + to * stride, projected + from * stride, queries * sizeof(float));
+      std::memmove(queries_of(layer, to), queries_of(layer, from), queries * sizeof(float));
     }
     wanted_positions_.push_back(step.positions[from]);
     wanted_sequences_.push_back(step.sequences[from]);

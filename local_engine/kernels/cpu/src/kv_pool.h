@@ -4,7 +4,7 @@
 // multiple of 16. A page holds keys, so that a lane is a position, then values, so that a lane is a dimension. Where a
 // lane of 32 bits has room for two numbers, these are of neighbouring dimensions of a key, and of neighbouring positions
 // of values:
-//   keys [head_dim / pair][16][pair], values [16 / pair][head_dim][pair]
+//   keys [head_dim / pair][16][pair], values [16 / pair][value_dim][pair]
 #pragma once
 
 #include <cstdint>
@@ -59,11 +59,13 @@ struct KvLayout {
   int num_layers;
   int kv_heads;
   int head_dim;
+  int value_dim;
   int item_bytes;  // 4 or 2
 
   int pages() const { return (block_size + kPage - 1) / kPage; }
-  size_t page_items() const { return static_cast<size_t>(2) * kPage * head_dim; }
-  size_t layer_bytes() const { return page_items() * pages() * kv_heads * item_bytes; }
+  size_t key_items() const { return static_cast<size_t>(kPage) * head_dim; }  // of a page
+  size_t value_items() const { return static_cast<size_t>(kPage) * value_dim; }
+  size_t layer_bytes() const { return (key_items() + value_items()) * pages() * kv_heads * item_bytes; }
   size_t block_bytes() const { return layer_bytes() * num_layers; }
 };
 
@@ -75,22 +77,24 @@ class KvLayer {
   template <class Cache>
   typename Cache::Item* page(int32_t block, int kv_head, int page) const {
     const size_t index = static_cast<size_t>(kv_head) * layout_->pages() + page;
-    return reinterpret_cast<typename Cache::Item*>(part_of(block)) + index * layout_->page_items();
+    return reinterpret_cast<typename Cache::Item*>(part_of(block)) + index * (layout_->key_items() + layout_->value_items());
   }
 
   // Writes the key and the value of one position: offset within the block.
   template <class Cache>
   void write(int32_t block, int offset, int kv_head, const float* key, const float* value) const {
     constexpr int kPair = Cache::kPair;
-    const int head_dim = layout_->head_dim;
+    const int value_dim = layout_->value_dim;
     const int at = offset % kPage;
     typename Cache::Item* keys = page<Cache>(block, kv_head, offset / kPage);
-    typename Cache::Item* values = keys + static_cast<size_t>(kPage) * head_dim + at / kPair * kPair * head_dim;
-    for (int i = 0; i < head_dim; i += 16) {
-      typename Cache::Item items[16];
+    typename Cache::Item* values = keys + layout_->key_items() + at / kPair * kPair * value_dim;
+    typename Cache::Item items[16];
+    for (int i = 0; i < layout_->head_dim; i += 16) {
       Cache::store(items, simd::load(key + i));
       for (int j = 0; j < 16; j += kPair)
         std::memcpy(keys + (i + j) * kPage + at * kPair, items + j, kPair * sizeof items[0]);
+    }
+    for (int i = 0; i < value_dim; i += 16) {
       Cache::store(items, simd::load(value + i));
       for (int j = 0; j < 16; j++) values[(i + j) * kPair + at % kPair] = items[j];
     }

@@ -104,6 +104,16 @@ inline void rotate(float* x, const float* cosines, const float* sines, int rotar
   }
 }
 
+// The same of dimensions that lie pair by pair, rotary any even number.
+inline void rotate_pairs(float* x, const float* cosines, const float* sines, int rotary) {
+  for (int i = 0; i < rotary / 2; i++) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cosines[i] - b * sines[i];
+    x[2 * i + 1] = a * sines[i] + b * cosines[i];
+  }
+}
+
 inline float dot(const float* a, const float* b, int count) {
   simd::Floats sum = simd::zero();
   for (int i = 0; i < count; i += 16) sum = simd::fma(simd::load(a + i), simd::load(b + i), sum);

@@ -49,8 +49,10 @@ Recurrent random_recurrence(const float* weights) {
 // image have their embeddings already, see each other and are not cut.
 void test_decoder() {
   const int hidden = 32 * (1 + below(3));
-  const int head_dim = 32 * (1 + below(2));
-  const int kv_heads = 1 + below(2);
+  const bool is_latent = below(3) == 0;
+  const int value_dim = 32 * (1 + below(2));
+  const int head_dim = value_dim + (is_latent ? 32 : 0);
+  const int kv_heads = is_latent ? 1 : 1 + below(2);
   const int heads = kv_heads * (1 + below(3));
   const int intermediate = 32 * (1 + below(4));
   const int vocabulary = 3 + below(60);
@@ -69,7 +71,7 @@ void test_decoder() {
   const int stacked_layers = below(2);
   const bool parallel = !post_norms && below(2) == 0;
   const bool before = !post_norms || below(2) == 0;
-  const bool gated = below(3) == 0;
+  const bool gated = !is_latent && below(3) == 0;
   Layer layers[2] = {};
   for (Layer& layer : layers) {
     layer.attention_norm = before ? norm.data() : nullptr;
@@ -87,8 +89,27 @@ void test_decoder() {
     layer.window = below(2) * 5;
     layer.rope = below(2) - 1;
   }
+  Latent latent{norm.data(), nullptr, {}, {}, {}, 1e-6f};
+  if (is_latent) {
+    const int plain = 32 * (1 + below(2));
+    const int made = 32 * (1 + below(2));
+    const int query_rows = heads * (plain + head_dim - value_dim);
+    latent.keys = matrix(heads * value_dim, plain);
+    latent.values = matrix(heads * made, value_dim);
+    if (below(2) == 0) {
+      latent.query_norm = norm.data();
+      latent.queries = matrix(query_rows, 64);
+    }
+    for (Layer& layer : layers) {
+      layer.latent = &latent;
+      layer.inputs[0] = matrix(head_dim, hidden);
+      layer.inputs[1] = matrix(latent.query_norm == nullptr ? query_rows : 64, hidden);
+      layer.inputs[2] = {};
+      layer.output = matrix(hidden, heads * made);
+    }
+  }
   const Recurrent recurrent = random_recurrence(norm.data());
-  if (below(2) == 0) {
+  if (!is_latent && below(2) == 0) {
     Layer& layer = layers[below(2)];
     layer.recurrent = &recurrent;
     for (Matrix& input : layer.inputs) input = {};
@@ -129,12 +150,12 @@ void test_decoder() {
     layer.up = beside ? matrix(shared, hidden) : Matrix{};
     layer.down = beside ? matrix(hidden, shared) : Matrix{};
   }
-  const Rope rope{frequencies.data(), 1.0f, head_dim, below(2) == 0 ? nullptr : axes.data()};
+  const Rope rope{frequencies.data(), 1.0f, is_latent ? head_dim - value_dim : head_dim, below(2) == 0 ? nullptr : axes.data()};
   const Matrix embedding = matrix(vocabulary, hidden);
   const Decoder decoder{2,    hidden, intermediate, heads, kv_heads, head_dim, vocabulary, below(2), 1e-5f, 1.0f, 0.125f,
                         0.0f, 0.0f,   1,            &rope, layers,   embedding, embedding, norm.data(),
                         below(2), parallel, gated ? below(2) : below(3), gated, sparse ? shared : 0,
-                        sparse ? routing : Routing{}, stacked_layers};
+                        sparse ? routing : Routing{}, stacked_layers, value_dim};
   const int length = 2 + (below(4) == 0 ? below(600) : below(40));
   std::vector<int32_t> tokens(length);
   std::vector<int32_t> positions(length);

@@ -60,7 +60,9 @@ void test_products() {
 template <class Cache>
 void test_attention() {
   const int num_layers = 1 + below(3);
-  const KvLayout layout{1 + below(40), num_layers, 1 + below(2), 32 * (1 + below(8)), sizeof(typename Cache::Item)};
+  const int head_dim = 32 * (1 + below(8));
+  const int value_dim = below(2) == 0 ? head_dim : 32 * (1 + below(8));
+  const KvLayout layout{1 + below(40), num_layers, 1 + below(2), head_dim, value_dim, sizeof(typename Cache::Item)};
   const int heads = 1 + below(5);
   const int length = 1 + below(600);
   const int rows = 1 + below(std::min(length, 8));
@@ -74,40 +76,42 @@ void test_attention() {
   const KvLayer layer(layout, memory.data() + below(num_layers) * layout.layer_bytes());
   std::vector<int32_t> blocks(num_blocks);
   for (int i = 0; i < num_blocks; i++) blocks[i] = num_blocks - 1 - i;
-  const int head_dim = layout.head_dim;
   const int kv_head = below(layout.kv_heads);
   const std::vector<float> keys = floats(static_cast<size_t>(length) * head_dim);
-  const std::vector<float> values = floats(static_cast<size_t>(length) * head_dim);
+  const std::vector<float> values = floats(static_cast<size_t>(length) * value_dim);
   for (int i = 0; i < length; i++)
-    layer.write<Cache>(blocks[i / layout.block_size], i % layout.block_size, kv_head, &keys[i * head_dim], &values[i * head_dim]);
+    layer.write<Cache>(blocks[i / layout.block_size], i % layout.block_size, kv_head, &keys[i * head_dim], &values[i * value_dim]);
   const std::vector<float> queries = floats(static_cast<size_t>(rows) * heads * head_dim);
-  std::vector<float> out(queries.size());
+  std::vector<float> out(static_cast<size_t>(rows) * heads * value_dim);
+  const bool by_head = below(2) == 0;
+  const int out_stride = by_head ? value_dim : heads * value_dim;
+  const int out_head_stride = by_head ? rows * value_dim : value_dim;
   const float cap = below(2) == 0 ? 0.0f : 5.0f;
   std::vector<float> sinks = floats(heads);
   for (float& sink : sinks) sink *= below(3) == 0 ? 200.0f : 4.0f;
   const bool sinking = below(2) == 0;
-  const AttentionTask task{queries.data(), out.data(), heads * head_dim, head_dim, heads * head_dim, rows, heads, kv_head,
-                           blocks.data(), length - rows - behind, seen, window, cap, sinking ? sinks.data() : nullptr,
-                           nullptr};
+  const AttentionTask task{queries.data(), out.data(), heads * head_dim, head_dim, out_stride, out_head_stride, rows, heads,
+                           kv_head, blocks.data(), length - rows - behind, seen, window, cap,
+                           sinking ? sinks.data() : nullptr, nullptr};
   AttentionScratch scratch;
   attend<Cache>(layer, task, scratch);
   fold(out.data(), out.size());
   // In spans, as threads share them, and with another task to look ahead to.
   const std::vector<float> whole = out;
-  const size_t size = span_floats(rows * heads, head_dim);
+  const size_t size = span_floats(rows * heads, value_dim);
   std::vector<float> spans(size * attention_spans(layout, task));
   AttentionTask ahead = task;
   ahead.next = &task;
   for (int index = 0; index < attention_spans(layout, task); index++)
     attend_span<Cache>(layer, ahead, index, scratch, &spans[size * index]);
   for (int index = 1; index < attention_spans(layout, task); index++)
-    join_span(rows * heads, head_dim, &spans[size * index], spans.data());
-  finish_attention(task, head_dim, spans.data());
+    join_span(rows * heads, value_dim, &spans[size * index], spans.data());
+  finish_attention(task, value_dim, spans.data());
   require(out == whole, "attention in spans");
   const double slack = sizeof(typename Cache::Item) == 4 ? 1e-4 : 0.05;
   for (int query = 0; query < rows * heads; query++) {
     const int position = length - rows - behind + query / heads;
-    std::vector<double> total(head_dim);
+    std::vector<double> total(value_dim);
     double sum = sinking ? std::exp(static_cast<double>(sinks[query % heads])) : 0;
     for (int i = window > 0 ? std::max(0, position + 1 - window) : 0; i < std::max(position + 1, seen); i++) {
       double score = 0;
@@ -115,10 +119,11 @@ void test_attention() {
       if (cap != 0.0f) score = cap * std::tanh(score / cap);
       const double weight = std::exp(score);
       sum += weight;
-      for (int d = 0; d < head_dim; d++) total[d] += weight * values[i * head_dim + d];
+      for (int d = 0; d < value_dim; d++) total[d] += weight * values[i * value_dim + d];
     }
-    for (int d = 0; d < head_dim; d++)
-      require(std::fabs(out[query * head_dim + d] - total[d] / sum) <= slack, "attention");
+    const size_t at = static_cast<size_t>(query / heads) * out_stride + query % heads * out_head_stride;
+    for (int d = 0; d < value_dim; d++)
+      require(std::fabs(out[at + d] - total[d] / sum) <= slack, "attention");
   }
 }
 

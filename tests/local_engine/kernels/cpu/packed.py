@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from local_engine.kernels.cpu.library import Library, MatrixStruct
+from local_engine.kernels.cpu.library import Library
+from local_engine.kernels.cpu.structures import MatrixStruct
 
 __all__ = ["PackedMatrix", "pack"]
 

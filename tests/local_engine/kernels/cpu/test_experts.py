@@ -43,6 +43,14 @@ from tests.local_engine.tiny_models import write_gguf, write_safetensors
 
 _HEADS = {"head_dim": 32}
 _NARROW = {"moe_intermediate_size": 32}
+_LATENT = {
+    **_NARROW,
+    "num_key_value_heads": 2,
+    "kv_lora_rank": 64,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 96,
+}
 SPARSE: Mapping[str, Mapping[str, Any]] = {
     "MixtralForCausalLM": {},
     "Qwen3MoeForCausalLM": {**_HEADS, **_NARROW, "num_experts_per_tok": 3},
@@ -60,8 +68,23 @@ SPARSE: Mapping[str, Mapping[str, Any]] = {
     "GptOssForCausalLM": {**_HEADS, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2},
     "Qwen3NextForCausalLM": {**DELTA, **_NARROW, "head_dim": 64, "shared_expert_intermediate_size": 64},
     "Qwen3_5MoeForCausalLM": {**DELTA, **_NARROW, "head_dim": 64, "shared_expert_intermediate_size": 64},
+    "DeepseekV2ForCausalLM": _LATENT,
+    "DeepseekV3ForCausalLM": {**_LATENT, "q_lora_rank": 96},
+    "Glm4MoeLiteForCausalLM": {**_LATENT, "q_lora_rank": 96},
 }
-TYPES = [pytest.param(kind, id=kind.name) for kind in (*twin.QUANTISED_TYPES, *twin.DENSE_TYPES)]
+# Rows of whole blocks of any type. A GGUF of DeepSeek V2 has what makes keys and values as one tensor, of V3 as two.
+_WIDE: Mapping[str, Mapping[str, Any]] = {
+    "Glm4MoeForCausalLM": {"head_dim": 128, "num_experts_per_tok": 3},
+    "DeepseekV3ForCausalLM": {"q_lora_rank": 256},
+    "DeepseekV2ForCausalLM": {},
+}
+_WIDE_LATENT = {"kv_lora_rank": 256, "qk_nope_head_dim": 256, "v_head_dim": 128, "n_group": 1, "topk_group": 1}
+TYPES = [
+    pytest.param(name, kind, id=f"{name}-{kind.name}")
+    for name in _WIDE
+    for kind in (*twin.QUANTISED_TYPES, *twin.DENSE_TYPES)
+    if name != "DeepseekV2ForCausalLM" or kind in (FileType.Q4_K, FileType.F16)
+]
 DEFAULTS = EngineConfig(kv_bytes=1 << 24, threads=2)
 
 
@@ -102,10 +125,11 @@ def rows_of(values: npt.NDArray[np.float32], kind: FileType) -> npt.NDArray[np.u
     return blocks.reshape(*values.shape[:-1], -1)
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_experts_of_every_type_give_torchs_distribution(kind: FileType, tmp_path: Path) -> None:
-    wide = {"hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256, "head_dim": 128}
-    model = oracle_of("Glm4MoeForCausalLM", **(SHAPE | wide), num_experts_per_tok=3)
+@pytest.mark.parametrize(("name", "kind"), TYPES)
+def test_weights_of_every_type_give_torchs_distribution(name: str, kind: FileType, tmp_path: Path) -> None:
+    wide = {"hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256}
+    latent = {} if name == "Glm4MoeForCausalLM" else _LATENT | _WIDE_LATENT
+    model = oracle_of(name, **(SHAPE | latent | wide | dict(_WIDE[name])))
     path = write_gguf(model, tmp_path / "m.gguf", matrix_type=kind, quantise=rows_of)
     reference = EngineConfig(dtype="float32", kv_bytes=1 << 24)
     expected = logits_of(load_model(path, reference), reference).log_softmax(-1)
@@ -123,9 +147,19 @@ def test_experts_in_mxfp4_stay_so_from_safetensors(tmp_path: Path) -> None:
     assert 1e-7 < float((expected.exp() * (expected - got)).sum(-1).median()) < 0.02
 
 
-@pytest.fixture(scope="module", params=["Qwen2MoeForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM"])
+_COMPARED = (
+    "Qwen2MoeForCausalLM",
+    "Glm4MoeForCausalLM",
+    "GptOssForCausalLM",
+    "DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM",
+)
+
+
+@pytest.fixture(scope="module", params=[*_COMPARED])
 def quantised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = oracle_of(request.param, **(SHAPE | {"head_dim": 64} | dict(SPARSE[request.param])))
+    heads = {} if "Deepseek" in request.param else {"head_dim": 64}
+    model = oracle_of(request.param, **(SHAPE | heads | dict(SPARSE[request.param])))
     return write_gguf(model, tmp_path_factory.mktemp("q") / "q8.gguf", matrix_type=FileType.Q8_0)
 
 
@@ -149,16 +183,28 @@ def test_a_row_is_the_same_bits_however_its_prompt_is_cut_and_whoever_is_beside_
 
 def test_every_instruction_set_and_thread_count_gives_the_same_bits(quantised: Path) -> None:
     found = []
+    tokens = PROMPT * 30  # so many that few threads share out spans of them
     for library in runnable_libraries():
         for threads in (1, 3):
-            config = EngineConfig(cpu_instruction_set=library.instruction_set, threads=threads, kv_bytes=1 << 22)  # type: ignore[arg-type]
-            found.append(logits_of(load_model(quantised, config), config))
-    for logits in found[1:]:
-        assert torch.equal(logits, found[0])
+            config = EngineConfig(cpu_instruction_set=library.instruction_set, threads=threads, kv_bytes=1 << 24)  # type: ignore[arg-type]
+            executor = load_model(quantised, config).open_executor(config)
+            sequence = sequence_of(tokens)
+            hidden_of(executor, [Chunk(sequence, 0, len(tokens) - 1)])
+            found.append(hidden_of(executor, [Chunk(sequence, len(tokens) - 1, len(tokens))]))
+    for states in found[1:]:
+        assert torch.equal(states, found[0])
 
 
 @pytest.mark.parametrize(
-    "name", ["Qwen2MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM", "Qwen3NextForCausalLM"]
+    "name",
+    [
+        "Qwen2MoeForCausalLM",
+        "Glm4MoeForCausalLM",
+        "MixtralForCausalLM",
+        "Qwen3NextForCausalLM",
+        "DeepseekV2ForCausalLM",
+        "DeepseekV3ForCausalLM",
+    ],
 )
 def test_adapters_change_attention_and_the_block_beside_experts_as_in_peft(name: str, tmp_path: Path) -> None:
     model = oracle_of(name, **(SHAPE | dict(SPARSE[name])))
