@@ -76,5 +76,5 @@ $(VENV)/local: pyproject.toml $(KERNELS) | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/dev: pyproject.toml $(VENV)/local
-	$(PIP) --editable '.[local,dev]'
+	$(PIP) --group dev
 	touch $@
