@@ -31,7 +31,7 @@ class Pieces:
         return self._pieces[token_id]
 
     def tokens_with(self, text: str) -> frozenset[int]:
-        raise NotImplementedError
+        return frozenset(index for index, piece in enumerate(self._pieces) if text.encode() in piece)
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special
